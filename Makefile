@@ -7,8 +7,9 @@ BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
 OLDEST := .venv-oldest
 OLDEST_TESTS := tests/unit tests/contract tests/golden tests/e2e/test_training.py tests/e2e/test_api.py tests/e2e/test_report.py --ignore tests/unit/web --ignore tests/unit/repository
+DOCS := $(VENV)/.docs
 
-.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-oldest test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu dist viewer clean
+.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-oldest test-ray test-agentgym test-browser test-sites test-viewer lint types docs reference bench learn-all results-cpu dist viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train quickstart $(ARGS)
@@ -71,6 +72,14 @@ test-viewer:
 map: $(INSTALLED)
 	$(BIN)/python -m tests.support.folder_map
 
+# The documentation site, into site/. A warning, a broken link or one to a missing heading is an error.
+docs: $(DOCS)
+	$(BIN)/python -m website.build
+
+# The pages of docs/reference/ that come from the code.
+reference: $(INSTALLED)
+	$(BIN)/python -m website.reference
+
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py
 
@@ -98,6 +107,10 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 dist:
 	$(PYTHON) -m tests.support.distribution $(ARGS)
 
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m tests.support.pip_install --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
 learn-all: $(INSTALLED)
 	$(BIN)/python benchmarks/learn_all.py $(ARGS)
 
@@ -106,4 +119,4 @@ results-cpu: $(INSTALLED)
 	$(BIN)/python benchmarks/results.py run horizon-cpu algorithm-cpu $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(OLDEST) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

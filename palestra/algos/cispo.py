@@ -1,6 +1,4 @@
-"""CISPO (arXiv:2506.13585): clips importance weights instead of gradients, so that every token
-keeps a gradient.
-"""
+"""The algorithm `cispo`."""
 
 from __future__ import annotations
 
@@ -12,6 +10,10 @@ from palestra.algos.grpo import GroupRelative
 
 
 class CISPO(GroupRelative):
+    """CISPO (arXiv:2506.13585): clips importance weights instead of gradients, so that every token
+    keeps a gradient.
+    """
+
     name: Literal["cispo"] = "cispo"
     objective: Literal["clip", "cispo"] = "cispo"
     clip_low: NonNegativeFloat = 1.0

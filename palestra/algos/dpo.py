@@ -1,4 +1,4 @@
-"""DPO (arXiv:2305.18290) on whole episodes: preference pairs of two trajectories of one task."""
+"""The algorithm `dpo`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class DPO(Algorithm):
+    """DPO (arXiv:2305.18290) on whole episodes: preference pairs of two trajectories of a task."""
+
     name: Literal["dpo"] = "dpo"
     means_of_loss: ClassVar[frozenset[str]] = frozenset(
         {"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"}

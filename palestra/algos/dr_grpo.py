@@ -1,6 +1,4 @@
-"""Dr. GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the standard deviation
-and the division by the length.
-"""
+"""The algorithm `dr_grpo`."""
 
 from __future__ import annotations
 
@@ -13,6 +11,10 @@ from palestra.algos.losses import Normalize
 
 
 class DrGRPO(GroupRelative):
+    """Dr. GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the standard
+    deviation and the division by the length.
+    """
+
     name: Literal["dr_grpo"] = "dr_grpo"
     scale: bool = False
     normalize: Normalize = "constant"

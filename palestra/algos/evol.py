@@ -1,6 +1,4 @@
-"""AgentEvol (arXiv:2406.04151): expert iteration. Each round explores, adds the successful
-trajectories to a set, and trains the base model on that set.
-"""
+"""The algorithm `evol`."""
 
 from __future__ import annotations
 
@@ -16,6 +14,10 @@ from palestra.core.types import Group, Trajectory
 
 
 class AgentEvol(Imitation):
+    """AgentEvol (arXiv:2406.04151): expert iteration. Each round explores, adds the successful
+    trajectories to a set, and trains the base model on that set.
+    """
+
     name: Literal["evol"] = "evol"
     round: PositiveInt = 50
     """Training steps per round.

@@ -1,6 +1,4 @@
-"""GiGPO (arXiv:2505.10978): GRPO plus a step advantage relative to turns that start from the same
-state.
-"""
+"""The algorithm `gigpo`."""
 
 from __future__ import annotations
 
@@ -17,6 +15,10 @@ if TYPE_CHECKING:
 
 
 class GiGPO(CriticFree):
+    """GiGPO (arXiv:2505.10978): GRPO plus a step advantage relative to turns that start from the
+    same state.
+    """
+
     name: Literal["gigpo"] = "gigpo"
     scale: bool = True
     """Divide by the standard deviation, of the group and of the turns with the same start state."""

@@ -1,4 +1,4 @@
-"""GRPO (arXiv:2402.03300): advantages are rewards relative to the group."""
+"""The algorithm `grpo`."""
 
 from __future__ import annotations
 
@@ -38,4 +38,6 @@ class GroupRelative(CriticFree):
 
 
 class GRPO(GroupRelative):
+    """GRPO (arXiv:2402.03300): advantages are rewards relative to the group."""
+
     name: Literal["grpo"] = "grpo"

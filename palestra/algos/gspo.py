@@ -1,4 +1,4 @@
-"""GSPO (arXiv:2507.18071): one importance ratio per trajectory, clipped as a whole."""
+"""The algorithm `gspo`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from palestra.algos.losses import Normalize
 
 
 class GSPO(GroupRelative):
+    """GSPO (arXiv:2507.18071): one importance ratio per trajectory, clipped as a whole."""
+
     name: Literal["gspo"] = "gspo"
     ratio: Literal["token", "sequence"] = "sequence"
     clip_low: NonNegativeFloat = 3e-4

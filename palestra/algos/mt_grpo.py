@@ -1,10 +1,4 @@
-"""Unbiased multi-turn GRPO: the advantage of a turn is its return relative to the same turn of the
-other trajectories in the group.
-
-Three things bias GRPO's gradient: a trajectory's own reward in the group mean, the division by the
-standard deviation, and the length in the denominator (arXiv:2503.20783). Here the mean is over the
-other trajectories, nothing is divided by a standard deviation, and the denominator is a constant.
-"""
+"""The algorithm `mt_grpo`."""
 
 from __future__ import annotations
 
@@ -22,6 +16,15 @@ if TYPE_CHECKING:
 
 
 class MultiTurnGRPO(CriticFree):
+    """Unbiased multi-turn GRPO: the advantage of a turn is its return relative to the same turn of
+    the other trajectories in the group.
+
+    Three things bias GRPO's gradient: a trajectory's own reward in the group mean, the division by
+    the standard deviation, and the length in the denominator (arXiv:2503.20783). Here the mean is
+    over the other trajectories, nothing is divided by a standard deviation, and the denominator is
+    a constant.
+    """
+
     name: Literal["mt_grpo"] = "mt_grpo"
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn."""

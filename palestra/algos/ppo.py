@@ -1,4 +1,4 @@
-"""PPO (arXiv:1707.06347): advantages from a critic, by GAE over tokens or turns."""
+"""The algorithm `ppo`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class PPO(PolicyGradient):
+    """PPO (arXiv:1707.06347): advantages from a critic, by GAE over tokens or turns."""
+
     name: Literal["ppo"] = "ppo"
     level: Literal["turn", "token"] = "turn"
     """The steps of GAE: turns, or action tokens. Observation tokens are skipped in both."""

@@ -1,6 +1,4 @@
-"""REINFORCE++ (arXiv:2501.03262): advantages normalized over the whole batch, with or without the
-group's mean as a baseline.
-"""
+"""The algorithm `reinforce_pp`."""
 
 from __future__ import annotations
 
@@ -15,6 +13,10 @@ if TYPE_CHECKING:
 
 
 class ReinforcePP(CriticFree):
+    """REINFORCE++ (arXiv:2501.03262): advantages normalized over the whole batch, with or without
+    the group's mean as a baseline.
+    """
+
     name: Literal["reinforce_pp"] = "reinforce_pp"
     baseline: bool = False
     """Subtract the group's mean reward first."""

@@ -1,4 +1,4 @@
-"""ReMax (arXiv:2310.10505): the baseline is the reward of a greedy episode of the same task."""
+"""The algorithm `remax`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class ReMax(CriticFree):
+    """ReMax (arXiv:2310.10505): the baseline is the reward of a greedy episode of the same task."""
+
     name: Literal["remax"] = "remax"
 
     @property

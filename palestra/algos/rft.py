@@ -1,6 +1,4 @@
-"""Rejection-sampling fine-tuning (arXiv:2308.01825): sample, keep the best trajectories of each
-task, and fine-tune on them.
-"""
+"""The algorithm `rft`."""
 
 from __future__ import annotations
 
@@ -20,6 +18,10 @@ def best_of(trajectories: list[Trajectory], *, min_reward: float, best: int) -> 
 
 
 class RFT(Imitation):
+    """Rejection-sampling fine-tuning (arXiv:2308.01825): sample, keep the best trajectories of each
+    task, and fine-tune on them.
+    """
+
     name: Literal["rft"] = "rft"
     min_reward: float = 0.5
     """Minimum reward; trajectories below it are rejected."""

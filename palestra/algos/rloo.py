@@ -1,4 +1,4 @@
-"""RLOO (arXiv:2402.14740): the baseline is the mean reward of the group's other trajectories."""
+"""The algorithm `rloo`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class RLOO(CriticFree):
+    """RLOO (arXiv:2402.14740): the baseline is the mean reward of the group's other episodes."""
+
     name: Literal["rloo"] = "rloo"
 
     @property

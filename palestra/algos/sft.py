@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on trajectories: the loss is over action tokens only."""
+"""The algorithm `sft`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Imitation(Algorithm):
 
 
 class SFT(Imitation):
+    """Supervised fine-tuning on trajectories: the loss is over action tokens only."""
+
     name: Literal["sft"] = "sft"
     data: tuple[str, ...] = ()
     """Run folders and files: Palestra's trajectories, AgentGym's conversations, OpenAI chats.

@@ -34,7 +34,10 @@ REGISTRIES: dict[str, Registry[Any]] = {
 def make(
     name: str, *, split: str = "train", render_mode: str | None = None, **options: Any
 ) -> GymEnv:
-    """An environment as a `gymnasium.Env` with text spaces; `options` are the environment's own."""
+    """Create a registered environment as a `gymnasium.Env` with text spaces.
+
+    `options`: keyword arguments of the environment's constructor.
+    """
     from palestra.envs.gym import GymEnv
 
     return GymEnv(envs[name](**options), split=split, render_mode=render_mode)
@@ -49,7 +52,7 @@ def check_environment(env: EnvInput, *, tasks: int = 20) -> list[Check]:
 
 
 def register(name: str, kind: str = "env") -> Callable[[T], T]:
-    """A decorator that gives a class a name in this process: `@palestra.register("guess")`.
+    """Give a class a name in this process, as a decorator: `@palestra.register("guess")`.
 
     `kind`: "env", "agent", "algo", "engine" or "horizon". A package that others install declares
     an entry point instead (`palestra.envs`, ...), which works in every process.

@@ -53,11 +53,12 @@ def evaluate(
 ) -> EvalResult:
     """Play held-out tasks, and return success and reward with their 95% intervals.
 
-    `subject`: a run (its newest checkpoint plays), or a model. `agent`: a baseline in its place,
-    "expert" or "random"; or settings of the agent. `env`: where to play; default: where the run,
-    or `recipe`, plays.
-    `split`, `tasks`, `ids`: which tasks; `k`: episodes per task; `horizon`: turns per episode.
-    `keep`: a new folder for all episodes, to be opened with `load_run`.
+    - `subject`: a run (its newest checkpoint plays), or a model.
+    - `agent`: a baseline in its place, "expert" or "random"; or settings of the agent.
+    - `env`: where to play. Default: where the run, or `recipe`, plays.
+    - `split`, `tasks`, `ids`: the split, the number of its tasks, or a file with ids of tasks.
+    - `k`: episodes per task. `horizon`: turns per episode. `temperature`: of sampling.
+    - `keep`: a new folder for all episodes, to be opened with `load_run`.
     """
     wait_politely()
     if agent is not None and not isinstance(agent, str):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows of `metrics.jsonl`."""
+    """A list of rows of `metrics.jsonl`: one dictionary per row."""
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame, indexed by step."""
@@ -149,7 +149,7 @@ class Run:
         return Path(out)
 
     def explain(self) -> str:
-        """The objective that the run minimizes, with its numbers filled in."""
+        """The objective that the run optimizes, with its numbers filled in."""
         from palestra.runs.explain import explain
 
         return explain(self.config)

@@ -42,13 +42,17 @@ def train(
 ) -> Run:
     """Train an agent in an environment, and return the run.
 
-    `env`: a class, a callable that returns an environment, a registered name, a URL, or a list of
-    these (a mixture). `model`: a Hugging Face name or folder, or a GGUF file; without one a tiny
-    model is randomly initialized. `recipe`: a recipe's name or file to begin with. `out`: the run
-    folder, default: runs/<name>-<time>. `resume`: continue the run in `out`. `display`: "auto",
-    "live", "lines", "notebook" or "none". `settings`: the tables of a recipe as objects or
-    mappings, such as `algo=GRPO(clip_high=0.28)` and `rollout={"tasks": 8}`; also by dotted name
-    in a mapping: `**{"rollout.tasks": 8}`.
+    - `env`: a class, a callable that returns an environment, a registered name, a URL, or a list
+      of these (a mixture).
+    - `model`: a Hugging Face name or folder, or a GGUF file. Default: a tiny model, randomly
+      initialized.
+    - `recipe`: a recipe's name or file to begin with.
+    - `out`: the run folder. Default: `runs/<name>-<time>`.
+    - `resume`: continue the run in `out`.
+    - `display`: "auto", "live", "lines", "notebook" or "none".
+    - `settings`: the tables of a recipe as objects or mappings, such as
+      `algo=GRPO(clip_high=0.28)` and `rollout={"tasks": 8}`; also by dotted name in a mapping:
+      `**{"rollout.tasks": 8}`.
 
     Raises `UserError` for what can be fixed, in one line. Ctrl-C saves a checkpoint and raises
     `KeyboardInterrupt`.
@@ -83,7 +87,7 @@ def configure(
     recipe: str | Path | None = None,
     **settings: Unpack[RunSettings],
 ) -> Config:
-    """The configuration that `train` would use with the same arguments.
+    """Build the configuration that `train` would use with the same arguments.
 
     With `setup` it is where a loop of your own begins:
     `parts = palestra.setup(palestra.configure(MyEnv, horizon=8))`.
@@ -185,7 +189,7 @@ def default_folder(name: str) -> Path:
 
 
 def load_config(path: str | Path, **settings: Unpack[RunSettings]) -> Config:
-    """The configuration of a recipe (a name or a file) or of a run folder, with `settings` on top.
+    """Read the configuration of a recipe (a name or a file) or of a run, with `settings` on top.
 
     Nothing that it names is imported.
     """

@@ -18,7 +18,7 @@ START_S = 30.0
 
 
 class Viewer:
-    """A running viewer."""
+    """A running viewer, in a thread of this process. `Run.view` returns one."""
 
     def __init__(self, runs: Sequence[Path], port: int) -> None:
         self._runs, self._port = list(runs), port
@@ -33,6 +33,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
+        """The address to open in a browser."""
         return f"http://127.0.0.1:{self._port}/"
 
     def __repr__(self) -> str:
@@ -49,6 +50,7 @@ class Viewer:
         self.close()
 
     def close(self) -> None:
+        """Stop the viewer."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._task.cancel)
             self._thread.join(START_S)

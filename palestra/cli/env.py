@@ -61,7 +61,7 @@ def check(
 def play(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="options can follow, e.g. --max_turns 30")],
-    split: str = "train",
+    split: Annotated[str, typer.Option(help="the split of the tasks")] = "train",
     task_id: Annotated[
         str | None, typer.Option("--task", metavar="ID", help="default: a random one")
     ] = None,

@@ -50,7 +50,9 @@ Horizon = Annotated[
     int | None,
     typer.Option(min=1, help="turns (default: the run's longest, else the environment's)"),
 ]
-Temperature = Annotated[float | None, typer.Option()]
+Temperature = Annotated[
+    float | None, typer.Option(help="of sampling; 0 is greedy (default: the run's)")
+]
 Seed = Annotated[int | None, typer.Option(help="of the sampling noise")]
 Out = Annotated[
     Path | None,

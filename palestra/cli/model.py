@@ -15,8 +15,8 @@ app = typer.Typer(cls=Group, help="Take a trained model out of a run, or bring o
 
 @app.command("import", cls=Command)
 def import_model(
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
-    out: Annotated[Path, typer.Argument(metavar="DIR")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a GGUF file")],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="a new folder")],
 ) -> None:
     """Turn a GGUF file into a Hugging Face directory."""
     from palestra.models.gguf_import import import_gguf
@@ -26,8 +26,10 @@ def import_model(
 
 @app.command("export", cls=Command)
 def export_model(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", autocompletion=complete_run)],
-    out: Annotated[Path, typer.Argument(metavar="DIR")],
+    run_folder: Annotated[
+        Path, typer.Argument(metavar="RUN", autocompletion=complete_run, help="the run folder")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="a new folder")],
     adapter: Annotated[
         bool, typer.Option("--adapter", help="write the adapter alone, as peft's directory")
     ] = False,

@@ -22,8 +22,8 @@ def plan(
             autocompletion=complete_recipe,
         ),
     ],
-    gpus: Annotated[int, typer.Option(metavar="N")] = 8,
-    gpu: Annotated[Literal["h100", "h200"], typer.Option()] = "h200",
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of the cluster")] = 8,
+    gpu: Annotated[Literal["h100", "h200"], typer.Option(help="their kind")] = "h200",
     link: Annotated[
         Literal["infiniband", "ethernet"], typer.Option(help="between hosts")
     ] = "infiniband",

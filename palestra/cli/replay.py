@@ -14,8 +14,10 @@ from palestra.core.errors import UserError
 PLAYING_ON = "Playing on"
 
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", autocompletion=complete_run)]
-Episode = Annotated[str, typer.Option(metavar="ID")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", autocompletion=complete_run, help="the run folder")
+]
+Episode = Annotated[str, typer.Option(metavar="ID", help="the id of the stored episode")]
 TrajectoryFile = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="the file of trajectories, where the id stands in several"),

@@ -90,7 +90,9 @@ SandboxRead = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="what a sandbox can read besides Python"),
 ]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option(help="the least that is logged")
+]
 
 
 def serve(

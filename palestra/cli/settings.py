@@ -12,6 +12,8 @@ from textwrap import shorten
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from palestra.config.units import UNITS
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
@@ -67,12 +69,19 @@ class Setting(NamedTuple):
     """With its table: `optim.lr`."""
     type: str
     default: str
+    unit: str
+    """"" for what is no number."""
     meaning: str
 
 
 def settings_of(config: Config) -> Iterator[Setting]:
     """Every setting there is under the choices of this configuration, with the value it has."""
     yield from _settings_of(type(config), config, "")
+
+
+def settings_of_class(kind: type[Settings], table: str = "") -> Iterator[Setting]:
+    """Every setting of a table that a class describes, with its own default."""
+    yield from _settings_of(kind, None, table)
 
 
 def _settings_of(kind: type[Settings], values: Settings | None, table: str) -> Iterator[Setting]:
@@ -84,7 +93,8 @@ def _settings_of(kind: type[Settings], values: Settings | None, table: str) -> I
     for name, field in kind.model_fields.items():
         dotted = f"{table}.{name}" if table else name
         is_required = values is None and field.is_required()
-        value = field.get_default() if values is None else getattr(values, name)
+        own_default = field.get_default(call_default_factory=True)
+        value = own_default if values is None else getattr(values, name)
         table_kind = None if is_required else _table_kind(field, value)
         if table_kind is None:
             optional = " | none"
@@ -95,7 +105,8 @@ def _settings_of(kind: type[Settings], values: Settings | None, table: str) -> I
             default = "required" if is_required else _value_text(value)
             type_name += limits
             meaning = _meaning(kind, name, table)
-            yield Setting(table, values is not None, dotted, type_name, default, meaning)
+            unit = UNITS.get(dotted, "")
+            yield Setting(table, values is not None, dotted, type_name, default, unit, meaning)
         else:
             inner.append((table_kind, value, dotted))
     for table_kind, value, dotted in inner:

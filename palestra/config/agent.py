@@ -12,6 +12,8 @@ from palestra.core.settings import Settings, named_in
 
 
 class AgentSettings(Settings):
+    """The agent: how the model is prompted, how it writes actions, and its token budgets."""
+
     name: Annotated[str, AfterValidator(named_in(agents))] = "chat"
     """A registered agent, or "module:Class"."""
     options: dict[str, Any] = Field(default_factory=dict)

@@ -18,6 +18,8 @@ DEFAULT_ENV = "textcraft"
 
 
 class EnvSettings(Settings):
+    """The environment, and where it runs."""
+
     name: str = DEFAULT_ENV
     """A registered environment, "module:Class", or the URL of a served one such as
     "http://host:8100/textcraft".

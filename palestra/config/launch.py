@@ -10,6 +10,8 @@ from palestra.core.settings import Settings
 
 
 class LaunchSettings(Settings):
+    """Where a run trains: in one process, in several, or on a Ray cluster."""
+
     kind: Literal["local", "ray"] = "local"
     """Run workers on this host ("local") or on the hosts of a Ray cluster ("ray").
 

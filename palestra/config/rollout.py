@@ -8,6 +8,8 @@ from palestra.core.settings import Settings
 
 
 class RolloutSettings(Settings):
+    """How the episodes of a training step are sampled."""
+
     tasks: PositiveInt = 16
     """Tasks per training step."""
     group: PositiveInt = 8

@@ -43,6 +43,8 @@ class WarmStart(Settings):
 
 
 class EvalSettings(Settings):
+    """Evaluations on held-out tasks."""
+
     every: NonNegativeInt = 0
     """Training steps between evaluations; 0 evaluates only before and after training."""
     tasks: PositiveInt = 300
@@ -77,6 +79,8 @@ class LimitSettings(Settings):
 
 
 class SaveSettings(Settings):
+    """What a run saves in its folder."""
+
     every: NonNegativeInt = 50
     """Training steps between checkpoints; the last step is always saved. 0 saves none at all."""
     keep: PositiveInt = 2

@@ -21,6 +21,8 @@ trackers: Registry[Any] = Registry(
 
 
 class TrackSettings(Settings):
+    """Experiment trackers that follow the run."""
+
     names: tuple[Annotated[str, AfterValidator(named_in(trackers))], ...] = ()
     """Experiment trackers: "tensorboard", "wandb", "mlflow", or "module:Class".
 

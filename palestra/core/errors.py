@@ -7,8 +7,10 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """Says what was given, what was expected and what to do."""
+    """A mistake that a user can fix. Its message says what was given, what was expected and what to
+    do.
+    """
 
 
 class ConfigError(UserError, ValueError):
-    """One line: the setting, its value, and what would be valid."""
+    """A wrong setting or argument. One line has its name, its value, and what would be valid."""

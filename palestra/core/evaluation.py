@@ -70,10 +70,10 @@ Horizons = Annotated[dict[str, HorizonScores], msgspec.Meta(min_length=1)]
 
 
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation. `eval/*.json` in the run folder holds it as it is."""
+    """The result of an evaluation. `eval/*.json` in the run folder holds it as it is."""
 
     phase: str
-    """"raw", "warm start", "step", "final"; of `palestra eval` the agent, or "eval"."""
+    """"raw", "warm start", "interim", "final"; of `palestra eval` the agent, or "eval"."""
     step: Count
     split: str = ""
     ids: str | msgspec.UnsetType = msgspec.UNSET

@@ -51,6 +51,8 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """One message of a prompt."""
+
     role: Role
     content: str
 

@@ -18,8 +18,8 @@ UNLISTED = "unlisted"
 
 
 class Environment(ABC):
-    """One instance runs one episode at a time. Implement `tasks`, `reset` and `step`; everything
-    else has defaults.
+    """What an agent acts in: text in, text out. Implement `tasks`, `reset` and `step`; everything
+    else has defaults. One instance runs one episode at a time.
 
     The constructor's keyword arguments are the environment's options: a recipe sets them under
     `[env.options]`.

@@ -15,7 +15,10 @@ CHARACTERS = "".join(sorted(string.printable))
 
 
 class GymEnv(gymnasium.Env[str, str]):
-    """`reset(seed=...)` samples a task of `split`; `reset(options={"task": id})` selects one."""
+    """An environment as a `gymnasium.Env` with text spaces; `palestra.make` creates one.
+
+    `reset(seed=...)` samples a task of `split`; `reset(options={"task": id})` selects one.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  gymnasium's own convention
 

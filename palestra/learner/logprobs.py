@@ -46,7 +46,7 @@ def predict(
 
 
 def logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float = 1.0) -> Tensor:
-    """The log-prob of each action token of a batch, with its gradient.
+    """Compute the log-prob of each action token of a batch, with its gradient.
 
     The batch has to fit into one forward pass: `Batch.microbatches` cuts a larger one.
     `temperature`: that of sampling, so that the log-probs are those of the policy that sampled.

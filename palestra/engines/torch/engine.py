@@ -54,7 +54,9 @@ class Slot:
 
 
 class TorchEngine:
-    """Serves any number of episodes; each keeps a slot from its first turn until it is released."""
+    """Samples in this process with the learner's own weights. It serves any number of episodes;
+    each keeps a slot from its first turn until it is released.
+    """
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TorchEngineSettings(EngineSettings):
-    """`engine.name = "torch"`."""
+    """The in-process engine, on the learner's weights: `engine.name = "torch"`."""
 
     name: Literal["torch"] = "torch"
     slots: PositiveInt = 128

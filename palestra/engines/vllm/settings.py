@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class VLLMSettings(EngineSettings):
-    """`engine.name = "vllm"`."""
+    """vLLM in this process: `engine.name = "vllm"`."""
 
     name: Literal["vllm"] = "vllm"
     copies_weights: ClassVar[bool] = True
@@ -96,7 +96,7 @@ class VLLMSettings(EngineSettings):
 
 
 class VLLMServerSettings(EngineSettings):
-    """`engine.name = "vllm-server"`."""
+    """Running vLLM servers: `engine.name = "vllm-server"`."""
 
     name: Literal["vllm-server"] = "vllm-server"
     api_key_env: str = ""
