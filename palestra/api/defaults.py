@@ -82,7 +82,9 @@ def choose_settings(given: Tree) -> tuple[Config, dict[str, Environment], list[s
     """
     tree = {name: value for name, value in given.items() if "." not in name}
     dotted = {name: value for name, value in given.items() if "." in name}
-    config = configs.build(tree, dotted, imports=True)
+    # The default is for pretrained models. It may not fit a context that the user gives alone.
+    brief = {} if _is_given(given, "agent.reply_tokens") else {"agent.reply_tokens": 1}
+    config = configs.build(tree, dotted | brief, imports=True)
     chosen = Chosen()
     made = make_envs(config)
     texts = {spec.label: _texts(spec, made[spec.label]) for spec in config.env_specs}
@@ -94,7 +96,7 @@ def choose_settings(given: Tree) -> tuple[Config, dict[str, Environment], list[s
         _choose_for_tiny(chosen, given, config, made, texts)
     else:
         _choose_for_pretrained(chosen, given, config)
-    config = configs.build(tree, dotted | chosen.settings, imports=True)
+    config = configs.build(tree, dotted | brief | chosen.settings, imports=True)
     _choose_tokens(chosen, given, config, texts)
     config = configs.build(tree, dotted | chosen.settings, imports=True)
     return config, made, chosen.lines
@@ -198,7 +200,9 @@ def _choose_tokens(chosen: Chosen, given: Tree, config: Config, texts: Mapping[s
     tiny = isinstance(config.model, TinyModel)
     # A pretrained model thinks before it acts; a tiny one writes the action and its end token.
     most = _most_context(config)
-    reply = longest + 8 if tiny else min(max(2 * longest, 128), most // 2)
+    if _is_given(given, "agent.context_tokens"):
+        most = min(most, config.agent.context_tokens)
+    reply = min(longest + 8 if tiny else max(2 * longest, 128), max(most // 2, 1))
     reply = config.agent.reply_tokens if _is_given(given, "agent.reply_tokens") else reply
     reason = f"actions take up to {longest} tokens"
     chosen.choose(given, "agent.reply_tokens", reply, reason)

@@ -1,5 +1,7 @@
 """What is chosen for a run without a recipe."""
 
+import pytest
+
 import palestra
 
 
@@ -18,4 +20,15 @@ def test_flags_of_a_table_are_not_replaced_by_what_is_chosen_for_it():
 def test_a_table_without_flags_is_chosen():
     config = palestra.configure("guess", steps=3)
     assert config.horizon == palestra.Fixed(turns=20)
-    assert config.warm_start == palestra.WarmStart(episodes=300, updates=60)
+    assert config.warm_start == palestra.WarmStart(
+        episodes=300, batch=8, updates=200, check_every=20
+    )
+
+
+def test_a_context_alone_leaves_room_for_a_reply():
+    config = palestra.configure("guess", **{"agent.context_tokens": 16})
+    assert (config.agent.context_tokens, config.agent.reply_tokens) == (16, 8)
+    config = palestra.configure("guess", agent={"context_tokens": 200})
+    assert config.agent.reply_tokens < 100
+    with pytest.raises(palestra.UserError, match="must be below context_tokens"):
+        palestra.configure("guess", agent={"context_tokens": 200, "reply_tokens": 300})
