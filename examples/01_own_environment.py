@@ -28,16 +28,21 @@ class Buttons(palestra.Environment):
     def reset(self, task):
         self.lamps = random.Random(int(task.id)).choices(COLORS, k=BUTTONS)
         self.pressed = 0
+        self.is_over = False
         return f"lamp {self.lamps[0]}"
 
     # Take an action. An invalid one gets an answer too, never an exception.
     def step(self, action):
+        if self.is_over:
+            return palestra.Step("over", terminated=True)
         if action not in COLORS:
             return palestra.Step(self.instructions, invalid=True)
         if action != self.lamps[self.pressed]:
+            self.is_over = True
             return palestra.Step("wrong", terminated=True, success=False)
         self.pressed += 1
         if self.pressed == BUTTONS:
+            self.is_over = True
             return palestra.Step("open", 1 / BUTTONS, terminated=True, success=True)
         return palestra.Step(f"lamp {self.lamps[self.pressed]}", 1 / BUTTONS)
 
@@ -51,7 +56,7 @@ class Buttons(palestra.Environment):
 
     # All words, if they are few: a tiny model gets one token for each.
     def vocabulary(self):
-        return sorted({*self.instructions.split(), *COLORS, "lamp", "wrong", "open"})
+        return sorted({*self.instructions.split(), *COLORS, "lamp", "wrong", "open", "over"})
 
 
 def main(steps):

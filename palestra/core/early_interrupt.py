@@ -5,12 +5,16 @@ The first seconds are imports, and what they have half done is not worth a trace
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 IMPORTING = "<frozen importlib._bootstrap"
 _is_running = False
+_exit = os._exit
+"""The real one: environments' code gets another, which a Ctrl-C during its import must not call."""
+before_exit: list[Callable[[], None]] = []
+"""Called before the process ends."""
 
 
 def install() -> None:
@@ -46,7 +50,9 @@ def _on_interrupt(number: int, frame: FrameType | None) -> None:
     The exception tells a person's Ctrl-C from a KeyboardInterrupt that an environment raises.
     """
     if not _is_running or _imports(frame):
-        os._exit(128 + number)
+        for call in before_exit:
+            call()
+        _exit(128 + number)
     from palestra.core.interrupts import Interrupted  # not above: until now nothing is imported
 
     raise Interrupted(number)

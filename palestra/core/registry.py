@@ -170,13 +170,14 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All names, plugins' included, without importing anything. Of our own packages' names,
-        also those that are not installed.
+        also those that are not installed. A "module:Class" is no name to choose from.
         """
         plugins = {point.name for point in entry_points(group=f"palestra.{self.kind}")}
-        return sorted({*self._items, *self._builtin, *self._packages, *plugins})
+        registered = {name for name in self._items if ":" not in name}
+        return sorted({*registered, *self._builtin, *self._packages, *plugins})
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names()
+        return name in self._items or name in self.names()
 
     def is_external(self, name: str) -> bool:
         """Whether the name is a "module:Class", which imports whatever it names."""

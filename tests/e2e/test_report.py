@@ -229,7 +229,7 @@ def test_damaged_lines_are_passed_over_with_a_note(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder / "nowhere", "no run in this folder"),
+        (lambda folder: folder / "nowhere", "there is no such folder"),
         (lambda folder: folder, "no run in this folder"),
         (lambda folder: _bad_config(folder), "not TOML"),
     ],

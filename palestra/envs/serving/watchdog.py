@@ -11,6 +11,7 @@ import sys
 import tempfile
 from functools import lru_cache
 
+from palestra.core import early_interrupt
 from palestra.envs.serving import watchdog_process
 
 log = logging.getLogger(__name__)
@@ -82,3 +83,5 @@ def _words(name: str, method: str) -> bytes:
 
 
 watchdog = Watchdog()
+# A person's Ctrl-C while an environment imports something is nothing that the environment did.
+early_interrupt.before_exit.append(watchdog.ends)

@@ -28,10 +28,13 @@ def test_every_dependency_of_the_core_install_and_of_training_has_a_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     entries = [*project["dependencies"], *project["optional-dependencies"]["train"]]
     names = {re.match(r"[\w-]+", entry)[0].replace("_", "-") for entry in entries}
-    section = PAGE.read_text().split("## Dependencies of the core install")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| ([\w-]+) \| (.+) \|$", section, re.MULTILINE)
+    names.discard("palestra")  # train brings an extra of ours, whose packages have rows as well
+    page = PAGE.read_text().split("## Dependencies of the core install")[1]
+    core, train = page.split("## Dependencies of the extra `train`")
+    rows = re.findall(r"^\| ([\w-]+) \| (.+) \|$", core + train.split("\n## ")[0], re.MULTILINE)
     explained = {name.replace("_", "-") for name, _ in rows if name != "package"}
-    assert explained == names
+    assert explained - names == {"minigrid"}
+    assert names <= explained
 
 
 def test_github_runs_the_targets_that_ci_runs():

@@ -514,4 +514,6 @@ def test_bad_questions_are_answered_in_one_line(tmp_path, capsys, monkeypatch):
         port = taken.getsockname()[1]
         assert f"--port {port}: " in refused(capsys, run, "--port", port)
     assert "--host no-such-host.invalid" in refused(capsys, run, "--host", "no-such-host.invalid")
-    assert "--port 99999" in refused(capsys, run, "--port", 99999)
+    assert "'--port': Input should be less than or equal to 65535" in refused(
+        capsys, run, "--port", 99999
+    )
