@@ -89,6 +89,7 @@ ATTACKS = {
     "data elsewhere": lambda mark, url: {
         "algo": {"name": "sft", "data": [f"{url}/data"]},
         "rollout": None,
+        "horizon": {"kind": "fixed", "turns": 3},
     },
     "an agent": lambda mark, url: {"agent": {"name": "evil:Thing", "reply_tokens": 4}},
     "a model elsewhere": lambda mark, url: {

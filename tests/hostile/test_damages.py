@@ -41,7 +41,11 @@ HUGE = b'{"step": ' + b"9" * 100_000 + b', "loss": 1e99999}\n'
 
 
 def truncate(path, other):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    content = path.read_bytes()
+    end = len(content) // 2
+    if path.suffix == ".toml":
+        end = content.index(b"=", end) + 1  # between two lines it may be sound, with less in it
+    path.write_bytes(content[:end])
 
 
 def garble(path, other):

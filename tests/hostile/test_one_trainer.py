@@ -142,11 +142,11 @@ def test_a_second_trainer_is_refused_and_writes_nothing(endless, tmp_path, comma
 
 def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypatch, capsys):
     from palestra.cli.main import main
-    from palestra.training import evaluation as baselines
+    from palestra.training import setup as setups
 
     run = trained(tmp_path / "run", ENDLESS, **{"steps": 2, "save.keep": 3})
     left = [1]
-    setup = baselines.setup
+    setup = setups.setup
 
     def set_up_late(config, **prepared):
         if left:
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypat
             checkpoint.remove(run.checkpoint(2))
         return setup(config, **prepared)
 
-    monkeypatch.setattr(baselines, "setup", set_up_late)
+    monkeypatch.setattr(setups, "setup", set_up_late)
     main(["eval", str(run.folder), "--limit", "2", "--json", "--keep", str(tmp_path / "kept")])
     assert json.loads(capsys.readouterr().out)["step"] == 1
     assert Run.open(tmp_path / "kept").config.model.path == str(run.checkpoint(1))
