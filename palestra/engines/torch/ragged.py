@@ -77,18 +77,30 @@ def ragged_attention(dtype: torch.dtype, device: torch.device) -> Attend | None:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+    compiler = compiler_of()
     if compiler is None:
         log.info("no C++ compiler: attention on the CPU is PyTorch's")
         return None
+    return load_library(compiler)
+
+
+def compiler_of() -> str | None:
+    """$CXX, or the system's compiler."""
+    names = (os.environ.get("CXX"), "c++", "g++", "clang++")
+    found = (shutil.which(name) for name in names if name)
+    return next((path for path in found if path), None)
+
+
+def load_library(compiler: str) -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL(str(_built(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
+        return ctypes.CDLL(str(built_library(compiler)))
+    # RuntimeError: there is no home folder.
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         log.info("attention on the CPU is PyTorch's: %s", error)
         return None
 
 
-def _built(compiler: str) -> Path:
+def built_library(compiler: str) -> Path:
     """The library of this source, compiler and processor, which is built if it is missing."""
     version = _run(compiler, "--version")
     key = "\n".join([SOURCE.read_text(), *FLAGS, version, _processor()])
