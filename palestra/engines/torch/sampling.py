@@ -32,33 +32,42 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, samplings: list[Sampling]) -> tup
     """
     temperature_B = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits_BV.device)
     scaled_BV = logits_BV.float() / temperature_B[:, None]
-    scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
-    weight_BKV, upper_BK = _blocks(scaled_BV)
-    total_B = upper_BK[:, -1]
+    highest_B = scaled_BV.amax(-1)
+    # In place: memory that is new in every step costs more time than the arithmetic.
+    weight_BV = scaled_BV.sub_(highest_B[:, None]).exp_()
+    log_total_B = highest_B.double() + _block_sums(weight_BV).sum(-1).log()
     if any(s.top_k or s.top_p < 1 for s in samplings):
-        logp_BV = scaled_BV - total_B.log().float()[:, None]
-        weight_BKV, upper_BK = _blocks(_cut(logp_BV, samplings))
-
-    block_B, rest_B = _search(upper_BK, uniform_B.double() * upper_BK[:, -1])
-    rows_B = torch.arange(len(block_B), device=logits_BV.device)
-    upper_BV = weight_BKV[rows_B, block_B].double().cumsum(-1)
-    within_B, _ = _search(upper_BV, rest_B)
-    chosen_B = block_B * BLOCK + within_B
-
+        logp_BV = logits_BV.float() / temperature_B[:, None] - log_total_B.float()[:, None]
+        weight_BV = _cut(logp_BV, samplings).exp()
+    chosen_B = _pick(weight_BV, uniform_B.double())
     if any(s.temperature == 0 for s in samplings):
         greedy_B = torch.tensor([s.temperature == 0 for s in samplings], device=logits_BV.device)
         chosen_B = torch.where(greedy_B, logits_BV.argmax(-1), chosen_B)
-    logp_B = scaled_BV[rows_B, chosen_B].double() - total_B.log()
-    return chosen_B, logp_B.float()
+    chosen_logit_B = logits_BV.gather(-1, chosen_B[:, None])[:, 0].float() / temperature_B
+    return chosen_B, (chosen_logit_B.double() - log_total_B).float()
 
 
-def _blocks(logp_BV: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities up to a factor, in blocks of tokens, and cumulative sums of whole blocks."""
-    weight_BV = logp_BV.exp()
-    if missing := -weight_BV.shape[-1] % BLOCK:
-        weight_BV = functional.pad(weight_BV, (0, missing))
-    weight_BKV = weight_BV.unflatten(-1, (-1, BLOCK))
-    return weight_BKV, weight_BKV.sum(-1, dtype=torch.float64).cumsum(-1)
+def _pick(weight_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """The token of each row at this place of the cumulative distribution."""
+    if weight_BV.shape[-1] <= BLOCK:
+        upper_BV = weight_BV.double().cumsum(-1)
+        return _search(upper_BV, uniform_B * upper_BV[:, -1])[0]
+    upper_BK = _block_sums(weight_BV).cumsum(-1)
+    block_B, rest_B = _search(upper_BK, uniform_B * upper_BK[:, -1])
+    places_BN = block_B[:, None] * BLOCK + torch.arange(BLOCK, device=weight_BV.device)
+    is_there_BN = places_BN < weight_BV.shape[-1]
+    weight_BN = weight_BV.gather(-1, places_BN.clamp(max=weight_BV.shape[-1] - 1)) * is_there_BN
+    within_B, _ = _search(weight_BN.double().cumsum(-1), rest_B)
+    return block_B * BLOCK + within_B
+
+
+def _block_sums(weight_BV: Tensor) -> Tensor:
+    """The sum of each block of tokens, in float64. The last block may be shorter."""
+    whole = weight_BV.shape[-1] // BLOCK * BLOCK
+    sums_BK = weight_BV[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1).double()
+    if whole == weight_BV.shape[-1]:
+        return sums_BK
+    return torch.cat([sums_BK, weight_BV[:, whole:].sum(-1, keepdim=True).double()], dim=-1)
 
 
 def _search(upper_BN: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
