@@ -287,6 +287,28 @@ def test_sampling_follows_the_distribution():
     assert logp.exp().tolist() == pytest.approx([0.1, 0.2, 0.2, 0.7, 0.7])
 
 
+@pytest.mark.parametrize("vocabulary", [77, 256, 257, 5000])
+def test_a_token_is_drawn_by_the_cumulative_distribution_whatever_its_block(vocabulary):
+    torch.manual_seed(0)
+    logits_BV = torch.randn(64, vocabulary) * 3
+    uniform_B = torch.rand(64, dtype=torch.float64)
+    tokens_B, logp_B = draw(logits_BV, uniform_B, [Sampling(temperature=0.7)] * 64)
+    probability_BV = (logits_BV.double() / 0.7).softmax(-1)
+    upper_BV = probability_BV.cumsum(-1)
+    expected_B = (upper_BV <= uniform_B[:, None]).sum(-1)
+    assert tokens_B.tolist() == expected_B.tolist()
+    expected_logp_B = probability_BV.gather(-1, tokens_B[:, None])[:, 0].log()
+    torch.testing.assert_close(logp_B.double(), expected_logp_B, atol=2e-6, rtol=0)
+
+
+def test_the_ends_of_a_large_vocabulary_can_be_drawn_and_nothing_beyond():
+    logits_BV = torch.full((3, 1000), -torch.inf)
+    logits_BV[:, [0, 999]] = 0.0
+    uniform_B = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
+    tokens_B, _ = draw(logits_BV, uniform_B, [Sampling()] * 3)
+    assert tokens_B.tolist() == [0, 999, 999]
+
+
 def test_a_token_of_probability_zero_is_never_drawn():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(4, 5)
     tokens, _ = draw(logits, torch.tensor([0.0, 0.5, 0.999, 1.0 - 1e-9]), [Sampling()] * 4)

@@ -343,8 +343,31 @@ class TorchEngine:
     def _decode(self) -> None:
         """One more token for every running request."""
         slots = [self._slots[request.session] for request in self._running]
-        device = self.model.device
         last = [request.reply[-1] for request in self._running]
+        compute = self._decode_padded if self._cache.attend_ragged is None else self._decode_ragged
+        hidden_BD = compute(slots, last)
+        for slot, token in zip(slots, last, strict=True):
+            slot.cached.append(token)
+        self.computed_tokens += len(last)
+        self._sample(self._running, hidden_BD)
+
+    def _decode_ragged(self, slots: list[Slot], last: list[int]) -> Tensor:
+        """Each token reads its own episode only."""
+        pieces = [Piece(slot.index, 1, len(slot.cached) + 1) for slot in slots]
+        positions_B = torch.tensor([len(slot.cached) for slot in slots])
+        self._cache.append(torch.tensor([slot.index for slot in slots]), positions_B)
+        hidden_1BD = hidden_states(
+            self.model,
+            torch.tensor(last)[None],
+            positions_B[None],
+            past_key_values=self._cache,
+            layout=RaggedLayout(self._cache, pieces),
+        )
+        return hidden_1BD[0]
+
+    def _decode_padded(self, slots: list[Slot], last: list[int]) -> Tensor:
+        """Without a kernel: as many tokens of every slot as the longest episode has."""
+        device = self.model.device
         length = max(len(slot.cached) for slot in slots) + 1
         high = max(slot.index for slot in slots) + 1
         read_rows: Tensor | slice
@@ -370,10 +393,7 @@ class TorchEngine:
             past_key_values=self._cache,
             attention_mask=mask[:, None, None, :],
         )
-        for slot, token in zip(slots, last, strict=True):
-            slot.cached.append(token)
-        self.computed_tokens += len(last)
-        self._sample(self._running, hidden[picked, 0])
+        return hidden[picked, 0]
 
     def _sample(self, requests: list[Request], hidden_BD: Tensor) -> None:
         logits_BV = self.model.get_output_embeddings()(hidden_BD)

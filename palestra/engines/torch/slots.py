@@ -5,7 +5,7 @@ new tokens.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,7 +13,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from palestra.engines.torch.ragged import ragged_attention
 from palestra.models.attention import sdpa
+
+FEW = 16
+"""New tokens of an episode up to which the ragged kernel is used: above, its keys are worth reading
+once for all of them.
+"""
 
 
 class SlotCache(Cache):
@@ -34,6 +40,8 @@ class SlotCache(Cache):
         self.keys = [zeros() for _ in range(layers)]
         self.values = [zeros() for _ in range(layers)]
         self.scratch = tokens
+        self.attend_ragged = ragged_attention(model.dtype, model.device)
+        """Attention of single tokens to their own slots, where there is a kernel for it."""
         super().__init__(layers=[])
 
     def append(self, slots: Tensor, positions: Tensor) -> None:
@@ -107,37 +115,62 @@ class Piece:
     total: int
 
 
-@dataclass
 class RaggedLayout:
     """New tokens of several slots, packed: each attends to its own slot, up to itself."""
 
-    cache: SlotCache
-    pieces: list[Piece]
-    masks: list[Tensor | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        device = self.cache.keys[0].device
-        self.masks = []
-        for piece in self.pieces:
+    def __init__(self, cache: SlotCache, pieces: list[Piece]) -> None:
+        self.cache, self.pieces = cache, pieces
+        device = cache.keys[0].device
+        self._masks: list[Tensor | None] = []
+        few_slots: list[int] = []
+        few_lengths: list[int] = []
+        few_places: list[int] = []
+        start = 0
+        for piece in pieces:
             mask = None
+            if cache.attend_ragged is not None and piece.new <= FEW:
+                few_slots += [piece.slot] * piece.new
+                few_lengths += range(piece.total - piece.new + 1, piece.total + 1)
+                few_places += range(start, start + piece.new)
             # A single token sees all of its slot, and a whole episode has the plain causal mask.
-            if piece.new not in (1, piece.total):
+            elif piece.new not in (1, piece.total):
                 mask = torch.ones(piece.new, piece.total, dtype=torch.bool, device=device)
                 mask = mask.tril_(piece.total - piece.new)
-            self.masks.append(mask)
+            self._masks.append(mask)
+            start += piece.new
+        self._few = torch.tensor(few_places, device=device)
+        self._few_slots = torch.tensor(few_slots, device=device)
+        self._few_lengths = torch.tensor(few_lengths, device=device)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int
     ) -> Tensor:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        queries = query.split([piece.new for piece in self.pieces], dim=2)
-        out: list[Tensor] = []
-        for piece, mask, own_query in zip(self.pieces, self.masks, queries, strict=True):
+        query_THD = query[0].transpose(0, 1)
+        if len(self._few) == len(query_THD):
+            return self._attend_few(query_THD, keys, values, scale).transpose(0, 1)[None]
+        out = torch.empty_like(query)
+        if len(self._few):
+            few_THD = self._attend_few(query_THD[self._few], keys, values, scale)
+            out[0, :, self._few] = few_THD.transpose(0, 1)
+        start = 0
+        for piece, mask in zip(self.pieces, self._masks, strict=True):
+            own, start = slice(start, start + piece.new), start + piece.new
+            if self.cache.attend_ragged is not None and piece.new <= FEW:
+                continue
             slot = slice(piece.slot, piece.slot + 1)
-            own_keys = keys[slot, :, : piece.total]
-            own_values = values[slot, :, : piece.total]
-            is_causal = mask is None and piece.new > 1
-            out.append(
-                sdpa(own_query, own_keys, own_values, scale=scale, mask=mask, is_causal=is_causal)
+            out[:, :, own] = sdpa(
+                query[:, :, own],
+                keys[slot, :, : piece.total],
+                values[slot, :, : piece.total],
+                scale=scale,
+                mask=mask,
+                is_causal=mask is None and piece.new > 1,
             )
-        return torch.cat(out, dim=2)
+        return out
+
+    def _attend_few(self, query_THD: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        assert self.cache.attend_ragged is not None
+        return self.cache.attend_ragged(
+            query_THD, keys, values, self._few_slots, self._few_lengths, scale
+        )
