@@ -76,6 +76,7 @@ def train(
         configs.warn_of_dropped(config)
         print(configs.dump(config), end="")
         return
+    require("palestra train", "torch")  # before environments are asked for: train brings BabyAI, too
     find_modules_here()
     display = "json" if as_json else "auto"
     if resume is not None:
