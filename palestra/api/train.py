@@ -21,7 +21,7 @@ from palestra.api.run import Run
 from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
-from palestra.core.extras import naming_extras
+from palestra.core.extras import naming_extras, require
 from palestra.core.openmp import wait_politely
 from palestra.training.display import check_display
 
@@ -58,6 +58,8 @@ def train(
     `KeyboardInterrupt`.
     """
     check_display(display)
+    # Before environments are asked for: the extra train brings BabyAI, too.
+    require("palestra.train", "torch")
     wait_politely()
     if resume:
         if out is None:

@@ -76,7 +76,8 @@ def train(
         configs.warn_of_dropped(config)
         print(configs.dump(config), end="")
         return
-    require("palestra train", "torch")  # before environments are asked for: train brings BabyAI, too
+    # Before environments are asked for: the extra train brings BabyAI, too.
+    require("palestra train", "torch")
     find_modules_here()
     display = "json" if as_json else "auto"
     if resume is not None:

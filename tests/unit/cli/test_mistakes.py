@@ -258,6 +258,12 @@ def test_there_are_enough_mistakes():
     assert len(MISTAKES) + len(MISSING) >= 60
 
 
+def test_the_quickstart_without_any_extra_names_the_one_that_it_needs(commands, place):
+    answer = commands.run(["train", "quickstart"], place, missing=("torch", "minigrid"))
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "pip install 'palestra[train]'" in answer.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
