@@ -19,6 +19,7 @@ from palestra.config.env import EnvSpec
 from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
 from palestra.envs import Environment, envs
+from palestra.envs.serving.validation import ValidatedEnv
 from palestra.models.folder import find_model, tokenizer_folder
 from palestra.training.preflight import device_of, guarded, make_envs
 
@@ -108,15 +109,15 @@ def _texts(spec: EnvSpec, env: Environment) -> Texts:
     rng = random.Random(0)
     until = time.monotonic() + SECONDS_TRIED
     with guarded(spec, "a first look (tasks(), reset() and step())"):
-        tasks = env.tasks(env.splits[0])
+        tasks, played = env.tasks(env.splits[0]), ValidatedEnv(env)
         for task in rng.sample(list(tasks), min(TASKS_TRIED, len(tasks))):
             if time.monotonic() > until:
                 break
-            texts.opening.append(f"{env.instructions}\n\n{env.reset(task)}")
+            texts.opening.append(f"{env.instructions}\n\n{played.reset(task)}")
             for _ in range(env.max_turns):
-                actions = env.actions() or []
-                action = env.expert() or (rng.choice(actions) if actions else "")
-                step = env.step(action)
+                actions = played.actions() or []
+                action = played.expert() or (rng.choice(actions) if actions else "")
+                step = played.step(action)
                 texts.actions.append(action)
                 texts.observations.append(step.observation)
                 if step.terminated or step.truncated or time.monotonic() > until:

@@ -186,11 +186,14 @@ def _config(run_or_recipe: Path | None, settings: dict[str, Any], *, plays_run: 
         return configs.load(run_or_recipe, settings, imports=True)
     if plays_run:
         from palestra.api.evaluate import newest_checkpoint
+        from palestra.api.inputs import model_table
 
         found = newest_checkpoint(
             run_or_recipe, on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr)
         )
-        settings = settings | {"model": str(found), "lora": None}
+        tree = configs.read_recipe(run_or_recipe / "config.toml")
+        tree.pop("lora", None)
+        return configs.build(tree | {"model": model_table(found)}, settings, imports=True)
     return configs.load(run_or_recipe / "config.toml", settings, imports=True)
 
 

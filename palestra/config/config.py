@@ -420,6 +420,11 @@ def is_environment(source: str) -> bool:
 def find_recipe(recipe: str | Path) -> Path:
     """The file of a recipe that is given as a path, or by the name of a shipped one."""
     path = Path(recipe)
+    if path.suffix == ".py":
+        raise ConfigError(
+            f"{recipe}: is a Python file; expected a recipe, or the environment in the file by its "
+            f"name: {path.stem}:ClassName"
+        )
     if path.is_dir():
         raise ConfigError(
             f"{recipe}: is a folder; expected a recipe, a TOML file or one of "

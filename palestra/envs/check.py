@@ -81,6 +81,7 @@ def check_environment(
         ("nonsense is an observation, never an exception", examiner.nonsense),
         ("what is offered is accepted", examiner.offers),
         ("the expert solves what it claims to solve", examiner.expert),
+        ("the vocabulary has the words of the expert's episodes", examiner.vocabulary),
         ("nothing is rewarded after the end", examiner.after_the_end),
         ("a scene is small JSON, and asking for it changes nothing", examiner.scenes),
         ("gymnasium's check_env passes", examiner.gymnasium),
@@ -170,7 +171,7 @@ class _Examiner:
                 raise Violation(
                     f"cannot be made in a fresh process: {done.stderr.strip().splitlines()[-1]}"
                 )
-            digests.add(done.stdout.strip())
+            digests.add(done.stdout.splitlines()[-1])  # the module may print, too
         if len(digests) > 1:
             raise Violation("ids or first observations differ between hash seeds")
         return digests.pop()[:12]
@@ -268,6 +269,30 @@ class _Examiner:
         if not solved:
             return "has no expert"
         return f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average"
+
+    def vocabulary(self) -> str:
+        """A word that it lacks is an unknown token to a tiny model, which can never write it."""
+        words = self.make().vocabulary()
+        if words is None:
+            return "lists no words"
+        known, missing = set(words), set[str]()
+        for task in self.tasks:
+            env = self.make()
+            texts = [env.reset(task)]
+            for _ in range(env.max_turns):
+                action = env.expert()
+                if action is None:
+                    break
+                step = checked(env.step(action))
+                texts += [action, step.observation]
+                if step.terminated or step.truncated:
+                    break
+            env.close()
+            missing |= {word for text in texts for word in text.split()} - known
+        if missing:
+            shown = ", ".join(repr(word) for word in sorted(missing)[:10])
+            raise Violation(f"vocabulary() lacks {len(missing)} of them: {shown}")
+        return f"{len(known)} words"
 
     def after_the_end(self) -> str:
         ended = 0

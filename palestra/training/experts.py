@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from palestra.agents.scripted import ExpertAgent
+from palestra.core.errors import UserError
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Trajectory
 from palestra.rollout.episode import EpisodeSpec
@@ -58,8 +59,10 @@ def expert_episodes(
         attempts = [trajectory for trajectory in faulted if trajectory.task.env == label]
         raise_if_all_failed(f"the expert of {label}", own, attempts)
     for label in labels - {trajectory.task.env for trajectory in solved}:
-        raise RuntimeError(
-            f"the expert of {label} solved none of its tasks; demonstrations need an expert"
+        raise UserError(
+            f"the expert of {label} solved none of its tasks, and there is nothing to imitate: "
+            "expert() must be right, vocabulary() must have the words of its actions, and a solved "
+            "task must end with success=True ('palestra env check' tries all three)"
         )
     log.info("the experts solved %d of %d tasks", len(solved), count)
     return solved

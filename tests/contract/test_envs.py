@@ -128,6 +128,11 @@ class SceneIsAStep(environments.Echo):
         return {"kind": "word", "word": self.word}
 
 
+class LacksAWord(environments.Echo):
+    def vocabulary(self):
+        return ["red", "blue", "green", "say", "wrong"]
+
+
 class SceneIsNoJson(environments.Echo):
     def scene(self):
         return {"kind": "word", "env": self}
@@ -155,6 +160,7 @@ SCENES = "a scene is small JSON, and asking for it changes nothing"
         (ExpertLies, "the expert solves what it claims to solve"),
         (RaisesOnNonsense, "nonsense is an observation, never an exception"),
         (RefusesItsOffers, "what is offered is accepted"),
+        (LacksAWord, "the vocabulary has the words of the expert's episodes"),
         (RewardsTwice, "nothing is rewarded after the end"),
         (SameIdTwice, "tasks have unique ids, and splits share none"),
         *((kind, FOUND) for kind in (FindsAnything, FindsAnother, FindsInAnotherSplit)),

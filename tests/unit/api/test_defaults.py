@@ -1,8 +1,11 @@
 """What is chosen for a run without a recipe."""
 
+import dataclasses
+
 import pytest
 
 import palestra
+from tests.support.environments import Echo
 
 
 def test_flags_of_a_table_are_not_replaced_by_what_is_chosen_for_it():
@@ -32,3 +35,16 @@ def test_a_context_alone_leaves_room_for_a_reply():
     assert config.agent.reply_tokens < 100
     with pytest.raises(palestra.UserError, match="must be below context_tokens"):
         palestra.configure("guess", agent={"context_tokens": 200, "reply_tokens": 300})
+
+
+class Unsolvable(Echo):
+    """Its tasks never end with success = True."""
+
+    def step(self, action):
+        return dataclasses.replace(super().step(action), success=None)
+
+
+def test_an_expert_that_solves_nothing_is_one_line_that_says_what_to_check(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(palestra.UserError, match="vocabulary.* must have the words of its actions"):
+        palestra.train(Unsolvable, steps=1, display="none")

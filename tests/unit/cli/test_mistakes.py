@@ -22,6 +22,7 @@ TRAIN = "train quickstart"
 MISTAKES = {
     # words
     "": ("Missing command", "palestra --help"),
+    "train empty.py": ("is a Python file", "empty:ClassName"),
     "trian": ("Did you mean 'train'?",),
     "frobnicate": ("No such command 'frobnicate'", "palestra --help"),
     "--verison": ("No such option: --verison", "--version"),
